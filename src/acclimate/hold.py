@@ -1,0 +1,78 @@
+"""What an adapter changed of a model, and the way back. It lives with the model.
+
+Every module of a held model knows its hold, so the way back outlives the adapter, and holding a
+part of a held model is noticed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layers import uncalibrate
+from .norm import layers_of, refuse_held
+
+
+class Hold:
+    """A model held by an adapter: the classes, flags and values to give back."""
+
+    def __init__(self, model: nn.Module, name: str):
+        refuse_held(model)
+        for layer in layers_of(model):  # every calibration starts from the source
+            uncalibrate(layer)
+        self.name = name
+        self.released = False
+        self.modules = list(model.modules())
+        self.layers = list(layers_of(model))
+        self.were_training: set[nn.Module] = set()
+        self.gradients: list[tuple[Tensor, bool]] = []
+        self.slots: dict[str, tuple[nn.Module, str]] = {}
+        self.values: dict[str, Tensor] = {}
+        for module in self.modules:
+            module.__dict__["_hold"] = self
+
+    def quiet(self) -> None:
+        """Keep dropout and stochastic depth off, whatever `train()` said since the last call."""
+        for module in self.modules:
+            if module.training:
+                module.training = False
+                self.were_training.add(module)
+
+    def train_only(self, slots: dict[str, tuple[nn.Module, str]]) -> None:
+        """Let these parameters alone take a gradient, and keep their values, by path."""
+        self.slots = slots
+        parameters = {path: parameter_of(slot) for path, slot in slots.items()}
+        self.values = {path: p.detach().clone() for path, p in parameters.items()}
+        trained = {id(parameter) for parameter in parameters.values()}
+        for module in self.modules:
+            for parameter in module._parameters.values():
+                if parameter is not None and parameter.is_floating_point():
+                    self.gradients.append((parameter, parameter.requires_grad))
+                    parameter.requires_grad_(id(parameter) in trained)
+
+    @torch.no_grad()
+    def restore_values(self) -> None:
+        """Write the source's values back, in the type that the model has now."""
+        for path, value in self.values.items():
+            parameter_of(self.slots[path]).copy_(value)
+
+    def release(self) -> None:
+        """The source model again, bit for bit. A second call does nothing."""
+        if self.released:
+            return
+        self.released = True
+        for layer in self.layers:
+            uncalibrate(layer)
+        self.restore_values()
+        for parameter, requires_grad in reversed(self.gradients):
+            parameter.requires_grad_(requires_grad)
+        for module in self.were_training:
+            module.training = True
+        for module in self.modules:
+            module.__dict__.pop("_hold", None)
+
+
+def parameter_of(slot: tuple[nn.Module, str]) -> Any:
+    """The parameter that a module holds now under a name; `half()` or `to()` may replace it."""
+    module, name = slot
+    return module._parameters[name]

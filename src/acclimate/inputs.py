@@ -1,0 +1,139 @@
+"""What may go into an adapter, and what comes out."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LABELS = ("label", "labels", "label_ids", "target", "targets", "y")
+
+FindLogits = Callable[[Any], Tensor]
+
+
+def admit(
+    x: Any, inputs: Mapping[str, Any], *, model: nn.Module, check: bool
+) -> tuple[tuple[Any, ...], dict[str, Any], int]:
+    """The arguments for the model and the number of samples in them, or an error of one sentence.
+
+    `x` is a floating point tensor or, for detection, a list of them; `inputs` are the model's own
+    keywords, which may hold integers. Labels are refused: an adapter must never see one.
+    """
+    labels = [name for name in inputs if name in LABELS]
+    if labels:
+        raise ValueError(
+            f"An adapter got {labels[0]!r}, which names a label; it adapts without labels and must "
+            "not see them: pass only what the model needs to predict."
+        )
+    if (x is None) == (not inputs):
+        got = "nothing" if x is None else "x and keywords"
+        raise TypeError(f"An adapter takes either x or the model's own keywords, but got {got}.")
+    if x is not None:
+        _check_x(x)
+    tree = (x,) if x is not None else dict(inputs)
+    tensors = list(_tensors(tree))
+    if not tensors:
+        raise TypeError("An adapter got no tensor: pass the batch as x or as the model's keywords.")
+    held = next(model.parameters(), next(model.buffers(), None))
+    for tensor in tensors:
+        _check_tensor(tensor, None if held is None else held.device, check)
+    samples = len(x) if x is not None else tensors[0].shape[0]
+    tree = map_tensors(_usable, tree)
+    return (tree, {}, samples) if x is not None else ((), tree, samples)
+
+
+def logits_of(output: Any, find: FindLogits | None) -> Tensor | None:
+    """The logits in a model's answer: itself, under "out" or "logits", or where `find` says."""
+    if find is not None:
+        return find(output)
+    if isinstance(output, Mapping):
+        output = output.get("out", output.get("logits"))
+    return output if isinstance(output, Tensor) else None
+
+
+def require_logits(output: Any, find: FindLogits | None, method: str) -> Tensor:
+    """The logits, or an error that says how to name them."""
+    logits = logits_of(output, find)
+    if logits is None or logits.dim() < 2:
+        got = type(output).__name__ if logits is None else f"logits of shape {tuple(logits.shape)}"
+        raise TypeError(
+            f"{method} needs logits with the classes in dimension 1, but the model answered with "
+            f"{got}: a tensor, or a mapping with 'out' or 'logits', is understood; for anything "
+            "else pass logits=, a function that finds them in the answer."
+        )
+    return logits
+
+
+def detached(output: Any) -> Any:
+    """The answer in its own type and structure, its tensors without a graph."""
+    return map_tensors(Tensor.detach, output)
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """The same structure with a function applied to its tensors; what it holds else is shared."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, Mapping):
+        mapped: Any = copy.copy(tree)
+        for key, value in tree.items():
+            mapped[key] = map_tensors(function, value)
+        return mapped
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_tensors(function, value) for value in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tensors(function, value) for value in tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        mapped = copy.copy(tree)
+        for name, value in vars(tree).items():
+            object.__setattr__(mapped, name, map_tensors(function, value))
+        return mapped
+    return tree
+
+
+def _check_x(x: Any) -> None:
+    images = x if isinstance(x, list) else [x]
+    if not images or not all(isinstance(image, Tensor) for image in images):
+        got = f"a list of {len(images)}" if isinstance(x, list) else type(x).__name__
+        raise TypeError(
+            f"x must be a tensor, or a list of tensors for a detection network, but is {got}; of a "
+            "pair (images, labels) pass the images alone."
+        )
+    for image in images:
+        if not image.is_floating_point():
+            raise TypeError(
+                f"x is {image.dtype}, but must be floating point and prepared as for the model "
+                "itself, such as x.float() / 255; integers go in by the model's own keywords."
+            )
+
+
+def _check_tensor(tensor: Tensor, device: torch.device | None, check: bool) -> None:
+    if device is not None and tensor.device != device:
+        raise ValueError(
+            f"The input is on {tensor.device}, but the model is on {device}: move one of them, "
+            f"such as x.to({str(device)!r})."
+        )
+    if check and tensor.is_floating_point() and not tensor.isfinite().all():
+        bad = int((~tensor.isfinite()).sum())
+        raise ValueError(
+            f"The input of shape {tuple(tensor.shape)} holds {bad} values that are NaN or "
+            "infinite, which would spoil the statistics: drop those samples, or pass check=False "
+            "to leave out this check."
+        )
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _tensors(value)
+    elif isinstance(tree, (list, tuple)):
+        for value in tree:
+            yield from _tensors(value)
+
+
+def _usable(tensor: Tensor) -> Tensor:
+    """Without a graph, and not made under inference_mode, which autograd could not save."""
+    return tensor.detach().clone() if tensor.is_inference() else tensor.detach()
