@@ -1,0 +1,1 @@
+"""Source models: one training algorithm a file. None of them knows of adaptation."""
