@@ -22,10 +22,11 @@ class Hold:
             uncalibrate(layer)
         self.name = name
         self.released = False
-        self.modules = list(model.modules())
+        # Not torch.compile's own wrappers: a copy of a wrapper is not whole while it is made.
+        self.modules = [m for m in model.modules() if "_orig_mod" not in m._modules]
         self.layers = list(layers_of(model))
         self.were_training: set[nn.Module] = set()
-        self.gradients: list[tuple[Tensor, bool]] = []
+        self.gradients: list[tuple[tuple[nn.Module, str], bool]] = []
         self.slots: dict[str, tuple[nn.Module, str]] = {}
         self.values: dict[str, Tensor] = {}
         for module in self.modules:
@@ -45,9 +46,9 @@ class Hold:
         self.values = {path: p.detach().clone() for path, p in parameters.items()}
         trained = {id(parameter) for parameter in parameters.values()}
         for module in self.modules:
-            for parameter in module._parameters.values():
+            for name, parameter in module._parameters.items():
                 if parameter is not None and parameter.is_floating_point():
-                    self.gradients.append((parameter, parameter.requires_grad))
+                    self.gradients.append(((module, name), parameter.requires_grad))
                     parameter.requires_grad_(id(parameter) in trained)
 
     @torch.no_grad()
@@ -64,8 +65,8 @@ class Hold:
         for layer in self.layers:
             uncalibrate(layer)
         self.restore_values()
-        for parameter, requires_grad in reversed(self.gradients):
-            parameter.requires_grad_(requires_grad)
+        for slot, requires_grad in reversed(self.gradients):  # a shared one has several slots
+            parameter_of(slot).requires_grad_(requires_grad)
         for module in self.were_training:
             module.training = True
         for module in self.modules:

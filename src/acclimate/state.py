@@ -3,10 +3,11 @@
 safetensors does not notice a flipped bit, so the header carries a sha256 of everything else.
 """
 
+import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def options_json(options: Mapping[str, Any]) -> str:
     """Options as text that agrees exactly when they do."""
-    return json.dumps(options, default=_plain, sort_keys=True)
+    return json.dumps({name: _plain(options[name]) for name in sorted(options)})
 
 
 def source_json(values: Mapping[str, Tensor]) -> str:
@@ -102,8 +103,19 @@ def source_json(values: Mapping[str, Tensor]) -> str:
 
 
 def _plain(value: object) -> object:
+    """A value that JSON holds; equal for 1 and 1.0, different for globs in another order."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, Mapping):
+        return [[key, _plain(item)] for key, item in value.items()]
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
     if isinstance(value, (Tensor, Prior)):
         return describe(value)
+    if isinstance(value, functools.partial):
+        return [_plain(part) for part in (value.func, value.args, value.keywords)]
     if callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
     return repr(value)

@@ -49,6 +49,12 @@ class Batch:
 
     def __call__(self, x: Tensor, source_mean: Tensor, source_var: Tensor) -> Statistics:
         """The batch's statistics; the source's where one value has no deviation to estimate."""
+        if torch.compiler.is_exporting() and values_a_channel(x[:1]) == 1:
+            # An exported program has one path for every size of batch.
+            mean, var = batch_statistics(x)
+            known = torch.zeros_like(mean) + x.shape[0] >= 2
+            mean, var = torch.where(known, mean, source_mean), torch.where(known, var, source_var)
+            return Statistics(mean, var, 1.0, x.shape[0])
         if values_a_channel(x) < 2:
             return Statistics(source_mean, source_var, 0.0, 0)
         return Statistics(*batch_statistics(x), 1.0, x.shape[0])
@@ -127,10 +133,11 @@ class StreamLayer:
         )
 
     def follow(self, source_mean: Tensor) -> None:
-        """Move to the device of the layer after `model.to(...)`. Statistics stay float32."""
-        if self.carried.mean.device != source_mean.device:
+        """Move to where the layer is after `model.to(...)`; in half precision stay float32."""
+        mean = self.carried.mean
+        if mean.device != source_mean.device or mean.dtype != source_mean.dtype:
             for name in ("start", "carried", "staged"):
-                moved = (tensor.to(source_mean.device) for tensor in getattr(self, name))
+                moved = (tensor.to(source_mean) for tensor in getattr(self, name))
                 setattr(self, name, Moments(*moved))
 
 

@@ -71,10 +71,11 @@ class Trained:
         used = []
         for (module, name), copy in zip(self.slots.values(), self.copies, strict=True):
             parameter = parameter_of((module, name))
-            if copy.device != parameter.device:
-                copy.data = copy.data.to(parameter.device)
+            dtype = torch.promote_types(parameter.dtype, torch.float32)
+            if copy.device != parameter.device or copy.dtype != dtype:
+                copy.data = copy.data.to(parameter.device, dtype)
                 state = self.optimizer.state.get(copy, {})
-                state.update({k: _moved(v, k, parameter.device) for k, v in state.items()})
+                state.update({key: _moved(value, key, copy) for key, value in state.items()})
             calibration = calibration_of(module)
             narrow = parameter.dtype in (torch.float16, torch.bfloat16)
             if calibration is not None and narrow and not is_source(calibration.alpha):
@@ -100,7 +101,9 @@ class Trained:
             found = torch.autograd.grad(
                 loss * scale, used, retain_graph=not last, allow_unused=True
             )
-            gradients = [None if g is None else widen(g) / scale for g in found]
+            gradients = [g if g is None else widen(g) for g in found]
+            if scale != 1:
+                gradients = [g if g is None else g / scale for g in gradients]
             norms = torch._foreach_norm([g for g in gradients if g is not None], float("inf"))
             if torch.stack(list(norms)).isfinite().all():
                 break
@@ -142,9 +145,9 @@ class Trained:
         self.write()
 
 
-def _moved(value: Any, key: str, device: torch.device) -> Any:
-    """A moment on the device; Adam's step count stays where Adam keeps it, on the CPU."""
-    return value.to(device) if isinstance(value, Tensor) and key != "step" else value
+def _moved(value: Any, key: str, like: Tensor) -> Any:
+    """A moment beside its parameter; Adam's step count stays where Adam keeps it, on the CPU."""
+    return value.to(like) if isinstance(value, Tensor) and key != "step" else value
 
 
 def optimizer_from(

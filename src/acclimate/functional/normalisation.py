@@ -49,12 +49,14 @@ def mix_statistics(
     >>> mu.item(), sigma.item()
     (2.0, 1.5)
     """
-    mu = alpha * source_mean + (1 - alpha) * mean
+    if mix not in MIXES:
+        raise ValueError(f"mix must be one of {', '.join(map(repr, MIXES))}, but is {mix!r}.")
+    if isinstance(alpha, Tensor):
+        alpha = alpha.to(mean.dtype)
+    mu = torch.lerp(mean, source_mean, alpha)
     if mix == "std":
-        return mu, alpha * (source_var + eps).sqrt() + (1 - alpha) * (var + eps).sqrt()
-    if mix == "var":
-        return mu, (alpha * source_var + (1 - alpha) * var + eps).sqrt()
-    raise ValueError(f"mix must be one of {', '.join(map(repr, MIXES))}, but is {mix!r}.")
+        return mu, torch.lerp((var + eps).sqrt(), (source_var + eps).sqrt(), alpha)
+    return mu, (torch.lerp(var, source_var, alpha) + eps).sqrt()
 
 
 def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,10 +131,17 @@ def calibrated_norm(
     >>> torch.allclose(y, torch.nn.functional.batch_norm(x, None, None, training=True), atol=1e-5)
     True
     """
-    statistics = (source_mean, source_var, mean.detach(), var.detach())
-    y: Tensor = _CalibratedNorm.apply(x, weight, bias, alpha, *statistics, own, eps, mix)
-    # vmap hands out a view, and an in-place ReLU behind it would raise.
-    return y.clone() if functorch_is_active() else y
+    mean, var = mean.detach(), var.detach()
+    with torch.no_grad():  # alpha's gradient, too, is in closed form
+        mu, sigma = mix_statistics(source_mean, source_var, mean, var, alpha, eps=eps, mix=mix)
+    inputs = (x, weight, bias, alpha, source_mean, source_var, mean, var, mu, sigma, own, eps, mix)
+    if torch.compiler.is_compiling() or is_tracing():
+        return _CalibratedNorm.apply(*inputs)  # type: ignore[no-any-return]
+    if functorch_is_active():
+        # vmap hands out a view, and an in-place ReLU behind it would raise.
+        return _CalibratedNorm.apply(*inputs).clone()  # type: ignore[no-any-return]
+    # What `apply` does in eager mode, without inspecting our signature for 200 us every time.
+    return super(torch.autograd.Function, _CalibratedNorm).apply(*inputs)  # type: ignore[no-any-return, misc]
 
 
 class _CalibratedNorm(torch.autograd.Function):
@@ -148,57 +157,57 @@ class _CalibratedNorm(torch.autograd.Function):
         source_var: Tensor,
         mean: Tensor,
         var: Tensor,
+        mu: Tensor,
+        sigma: Tensor,
         own: float | Tensor,
         eps: float,
         mix: str,
     ) -> Tensor:
-        mu, sigma = mix_statistics(source_mean, source_var, mean, var, alpha, eps=eps, mix=mix)
         return _normalise(x, mu, sigma, weight, bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*(v if isinstance(v, Tensor) else None for v in inputs[:9]))
-        ctx.alpha, ctx.own = (None if isinstance(inputs[i], Tensor) else inputs[i] for i in (3, 8))
-        ctx.eps, ctx.mix = inputs[9:]
+        x, weight, _, alpha, *statistics, own, ctx.eps, ctx.mix = inputs
+        numbers = [None if isinstance(v, Tensor) else v for v in (alpha, own)]
+        tensors = [v if isinstance(v, Tensor) else None for v in (alpha, own)]
+        ctx.numbers = numbers
+        ctx.save_for_backward(x, weight, *statistics, *tensors)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, _, alpha, source_mean, source_var, mean, var, own = ctx.saved_tensors
-        alpha = ctx.alpha if alpha is None else alpha
-        own = ctx.own if own is None else own
-        eps, needs = ctx.eps, ctx.needs_input_grad
-        mu, sigma = mix_statistics(source_mean, source_var, mean, var, alpha, eps=eps, mix=ctx.mix)
-        through_statistics = needs[0] and not (isinstance(own, (int, float)) and own == 0)
-        sums = through_statistics or any(needs[1:4])
+        x, weight, source_mean, source_var, mean, var, mu, sigma, *tensors = ctx.saved_tensors
+        alpha, own = (n if t is None else t for n, t in zip(ctx.numbers, tensors, strict=True))
+        to_x, to_weight, to_bias, to_alpha = ctx.needs_input_grad[:4]
+        through_statistics = to_x and not (isinstance(own, (int, float)) and own == 0)
+        sums = through_statistics or to_weight or to_bias or to_alpha
+        inverse = sigma.reciprocal()
         # The statistics held fixed: the evaluation form of batch norm's backward, whose sums over
         # a channel of grad * x_hat and of grad are also all that the other gradients need.
-        fixed = (mu, sigma.square(), mu, 1 / sigma)
         grad_x, sum_grad_x_hat, sum_grad = torch.ops.aten.native_batch_norm_backward(
-            grad, x, weight, *fixed, False, 0.0, [needs[0], sums, sums]
+            grad, x, weight, mu, sigma.square(), mu, inverse, False, 0.0, [to_x, sums, sums]
         )
         grad_alpha = None
-        if through_statistics or needs[3]:
-            scale = 1 / sigma if weight is None else weight / sigma
-            grad_mu, grad_sigma = -scale * sum_grad, -scale * sum_grad_x_hat
-            if ctx.mix == "std":
-                std = (var + eps).sqrt()
-                grad_var = (1 - alpha) * grad_sigma / (2 * std)
-                sigma_by_alpha = (source_var + eps).sqrt() - std
-            else:
-                grad_var = (1 - alpha) * grad_sigma / (2 * sigma)
-                sigma_by_alpha = (source_var - var) / (2 * sigma)
-            if needs[3]:
-                by_channel = grad_mu * (source_mean - mean) + grad_sigma * sigma_by_alpha
-                grad_alpha = by_channel.sum().to(ctx.saved_tensors[3].dtype)
+        if through_statistics or to_alpha:
+            scale = inverse if weight is None else weight * inverse
+            # Minus the gradients to mu and sigma.
+            to_mu, to_sigma = scale * sum_grad, scale * sum_grad_x_hat
+            spread = (var + ctx.eps).sqrt() if ctx.mix == "std" else sigma
+            if to_alpha:
+                if ctx.mix == "std":
+                    sigma_by_alpha = (source_var + ctx.eps).sqrt() - spread
+                else:
+                    sigma_by_alpha = (source_var - var) / (2 * sigma)
+                by_channel = to_mu * (mean - source_mean) - to_sigma * sigma_by_alpha
+                grad_alpha = by_channel.sum().to(alpha.dtype)
             if through_statistics:
-                share = own / (x.numel() // x.shape[1])
-                slope, offset = 2 * share * grad_var, share * (1 - alpha) * grad_mu
-                grad_x = grad_x + _normalise(x, mean, torch.ones_like(mean), slope, offset)
+                share = own * (alpha - 1) / (x.numel() // x.shape[1])
+                ones = torch.ones_like(mean)
+                through = _normalise(x, mean, ones, share * to_sigma / spread, share * to_mu)
+                grad_x = grad_x + through
         if torch.is_grad_enabled() and grad_x is not None and x.requires_grad:
             grad_x = _RefuseSecond.apply(grad_x, x)
-        grad_weight = sum_grad_x_hat if needs[1] else None
-        grad_bias = sum_grad if needs[2] else None
-        return grad_x, grad_weight, grad_bias, grad_alpha, *[None] * 7
+        grad_weight = sum_grad_x_hat if to_weight else None
+        return grad_x, grad_weight, sum_grad if to_bias else None, grad_alpha, *[None] * 9
 
 
 def _normalise(
