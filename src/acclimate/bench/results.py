@@ -15,12 +15,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 
+from .. import __version__
 from ..state import write_atomically
 
 __all__ = ["MEAN", "Result", "Row", "conditions", "read", "to_json", "write"]
@@ -54,13 +55,17 @@ def conditions(*, seeds: Sequence[int], data: str, weights: str) -> dict[str, An
         >>> conditions(seeds=[0], data="digits", weights="trained here")["seeds"]
         [0]
     """
-    packages = ("acclimate", "torch", "numpy")
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": _hardware(),
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in packages},
+        "versions": {
+            "python": platform.python_version(),
+            "acclimate": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
         "seeds": list(seeds),
         "data": data,
         "weights": weights,
@@ -117,18 +122,14 @@ def read(path: Path) -> Result:
     return result
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
 def _commit() -> str:
-    """The commit of this very file; an installed wheel has none, whatever folder it lies in."""
+    """The commit of this very file; an installed wheel has none, whatever folder it lies in.
+
+    A checkout that was copied without its history is told by ACCLIMATE_COMMIT.
+    """
     here = Path(__file__).resolve()
     if _git(here.parent, "ls-files", here.name) != here.name:
-        return "none: not run from a checkout"
+        return os.environ.get("ACCLIMATE_COMMIT", "none: not run from a checkout")
     dirty = "-dirty" if _git(here.parent, "status", "--porcelain", "--untracked-files=no") else ""
     return f"{_git(here.parent, 'rev-parse', 'HEAD')}{dirty}"
 
