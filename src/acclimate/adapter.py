@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import torch
@@ -25,9 +24,8 @@ class Adapter(nn.Module):
     """A model that adapts to the stream it answers. Each method is a subclass.
 
     A method is a policy: which statistics and parameters (options), which loss and which samples
-    count (the hooks `loss` and `select`). Its own defaults are arguments of its class statement.
-    `adapter(x)` answers and adapts, `adapter.predict(x)` answers and changes nothing. The answer
-    is the model's, without a graph, from the forward before the update.
+    count (the hooks `loss` and `select`). `adapter(x)` answers and adapts, `adapter.predict(x)`
+    answers and changes nothing. The answer is that of the forward before the update.
 
     Args:
         model: the source network. It is held until `release`, its weights changed in place.
@@ -91,9 +89,10 @@ class Adapter(nn.Module):
         self.stream = Stream(memory) if statistics == "stream" else None
         self.trained: Trained | None = None
         try:
-            self._calibrate()
-            if self.trains:
-                self._train()
+            with torch.inference_mode(False):  # or its tensors could not be trained afterwards
+                self._calibrate()
+                if self.trains:
+                    self._train()
         except BaseException:
             self.hold.release()
             raise
@@ -144,6 +143,7 @@ class Adapter(nn.Module):
         self.require_alive()
         state.write(path, {**self._identity(), "counts": json.dumps(self.counts)}, self._tensors())
 
+    @torch.inference_mode(False)
     def load(self, path: str | Path) -> None:
         """Take the state from a file that `save` wrote; anything that differs is an error."""
         self.require_alive()
@@ -158,12 +158,7 @@ class Adapter(nn.Module):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def __repr__(self) -> str:
@@ -230,6 +225,7 @@ class Adapter(nn.Module):
         scaled = logits.dtype == torch.float16
         return trained.step(self.loss(logits, mask), used, scaled=scaled)
 
+    @torch.inference_mode(False)
     def _rewind(self) -> None:
         self.hold.restore_values()
         if self.trained is not None:

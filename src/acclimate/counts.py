@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .alpha import Prior
 from .layers import Calibration
 
 SMALL_BATCH = 16
@@ -40,7 +41,7 @@ class Counts(dict[str, Any]):
         if self.advised or samples >= SMALL_BATCH or logits is None or logits.dim() != 2:
             return
         alphas = [c.alpha for c in calibrations if c is not None]
-        if any(isinstance(alpha, float) and alpha < LEANS_ON_SOURCE for alpha in alphas):
+        if any(not isinstance(a, Prior) and a < LEANS_ON_SOURCE for a in alphas):
             self.advised = True
             warnings.warn(
                 f"{samples} samples are few to estimate statistics from: statistics='stream' "

@@ -18,6 +18,7 @@ from .norm import Alphas, layers_of, refuse_held
 from .statistics import StreamLayer
 
 
+@torch.inference_mode(False)
 def freeze(adapter: Adapter) -> nn.Module:
     """A copy of the adapted network as an ordinary one; the adapter goes on.
 
@@ -52,6 +53,7 @@ def freeze(adapter: Adapter) -> nn.Module:
     return _settle(copy.deepcopy(_uncompiled(adapter.model)))
 
 
+@torch.inference_mode(False)
 def recalibrate(
     model: nn.Module,
     batches: Iterable[Tensor | Mapping[str, Any]],

@@ -39,7 +39,13 @@ def admit(
     held = next(model.parameters(), next(model.buffers(), None))
     for tensor in tensors:
         _check_tensor(tensor, None if held is None else held.device, check)
-    samples = len(x) if x is not None else tensors[0].shape[0]
+    batched = next((tensor for tensor in tensors if tensor.dim() > 0), None)
+    if batched is None:
+        raise ValueError(
+            f"The input has shape {tuple(tensors[0].shape)}, but the first dimension must count "
+            "the samples: for a single one, x.unsqueeze(0)."
+        )
+    samples = len(x) if isinstance(x, list) else batched.shape[0]
     tree = map_tensors(_usable, tree)
     return (tree, {}, samples) if x is not None else ((), tree, samples)
 
@@ -86,8 +92,9 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
         return type(tree)(map_tensors(function, value) for value in tree)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         mapped = copy.copy(tree)
-        for name, value in vars(tree).items():
-            object.__setattr__(mapped, name, map_tensors(function, value))
+        for field in dataclasses.fields(tree):
+            value = map_tensors(function, getattr(tree, field.name))
+            object.__setattr__(mapped, field.name, value)
         return mapped
     return tree
 

@@ -149,7 +149,9 @@ def _forward(base: type[nn.Module], layer: Any, x: Tensor) -> Tensor:
         # Without a gradient by decision, not by chance: F.batch_norm refuses such statistics.
         mu, running_var = mu.detach(), (sigma.square() - eps).detach()
     values = {"running_mean": mu, "running_var": running_var, **affine}
-    return base.forward(_shadow(base, layer, calibration, values), x).to(x.dtype)  # type: ignore[no-any-return]
+    y: Tensor = base.forward(_shadow(base, layer, calibration, values), x)
+    # Only FrozenBatchNorm2d answers in float32 where its values were widened.
+    return y if source_mean is layer.running_mean else y.to(x.dtype)
 
 
 def _check(layer: Any, calibration: Calibration, x: Tensor) -> None:

@@ -98,8 +98,8 @@ def calibrated(model: Model, alpha: Alphas, *, mix: str = "std") -> Iterator[Mod
     try:
         yield alpha_bn(model, alpha, mix=mix)
     finally:
+        restore(model)  # an adapter may have been made inside
         for layer, calibration in found.items():
-            uncalibrate(layer)
             if calibration is not None:
                 calibrate(layer, calibration)
 

@@ -91,16 +91,9 @@ class Trained:
         """One step down the loss, or the reason why there was none; then nothing has changed."""
         if not loss.isfinite():
             return "non-finite loss"
-        if not loss.requires_grad:
-            raise ValueError(
-                "The loss carries no gradient to the trained parameters: the network's forward "
-                "runs under no_grad or detaches its answer. Remove that, or use AlphaBN."
-            )
         for scale in SCALES if scaled else SCALES[-1:]:
             last = scale == SCALES[-1]
-            found = torch.autograd.grad(
-                loss * scale, used, retain_graph=not last, allow_unused=True
-            )
+            found = _gradients(loss * scale, used, keep=not last)
             gradients = [g if g is None else widen(g) for g in found]
             if scale != 1:
                 gradients = [g if g is None else g / scale for g in gradients]
@@ -143,6 +136,19 @@ class Trained:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.write()
+
+
+def _gradients(loss: Tensor, used: list[Tensor], *, keep: bool) -> tuple[Tensor | None, ...]:
+    found: tuple[Tensor | None, ...] = ()
+    if loss.requires_grad:
+        found = torch.autograd.grad(loss, used, retain_graph=keep, allow_unused=True)
+    if all(gradient is None for gradient in found):
+        raise ValueError(
+            "The loss carries no gradient to the trained parameters: the network's forward runs "
+            "under no_grad or detaches its answer, or the loss does not use it. Mend that, or use "
+            "AlphaBN, which needs none."
+        )
+    return found
 
 
 def _moved(value: Any, key: str, like: Tensor) -> Any:

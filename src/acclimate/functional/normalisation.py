@@ -141,7 +141,7 @@ def calibrated_norm(
         # vmap hands out a view, and an in-place ReLU behind it would raise.
         return _CalibratedNorm.apply(*inputs).clone()  # type: ignore[no-any-return]
     # What `apply` does in eager mode, without inspecting our signature for 200 us every time.
-    return super(torch.autograd.Function, _CalibratedNorm).apply(*inputs)  # type: ignore[no-any-return, misc]
+    return super(torch.autograd.Function, _CalibratedNorm).apply(*inputs)  # type: ignore[no-any-return]
 
 
 class _CalibratedNorm(torch.autograd.Function):
@@ -181,6 +181,7 @@ class _CalibratedNorm(torch.autograd.Function):
         through_statistics = to_x and not (isinstance(own, (int, float)) and own == 0)
         sums = through_statistics or to_weight or to_bias or to_alpha
         inverse = sigma.reciprocal()
+        weight = torch.ones_like(mu) if weight is None else weight  # without one, vmap has no sums
         # The statistics held fixed: the evaluation form of batch norm's backward, whose sums over
         # a channel of grad * x_hat and of grad are also all that the other gradients need.
         grad_x, sum_grad_x_hat, sum_grad = torch.ops.aten.native_batch_norm_backward(
@@ -188,7 +189,7 @@ class _CalibratedNorm(torch.autograd.Function):
         )
         grad_alpha = None
         if through_statistics or to_alpha:
-            scale = inverse if weight is None else weight * inverse
+            scale = weight * inverse
             # Minus the gradients to mu and sigma.
             to_mu, to_sigma = scale * sum_grad, scale * sum_grad_x_hat
             spread = (var + ctx.eps).sqrt() if ctx.mix == "std" else sigma

@@ -61,4 +61,5 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         activated = F.relu(self.bn1(x))
         shortcut: Tensor = x if self.short is None else self.short(activated)
-        return shortcut + self.conv2(F.relu(self.bn2(self.conv1(activated))))
+        y: Tensor = shortcut + self.conv2(F.relu(self.bn2(self.conv1(activated))))
+        return y
