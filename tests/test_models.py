@@ -297,5 +297,5 @@ def test_a_file_of_another_kind_is_refused() -> None:
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", ["missing.pt", "missing.safetensors"])
 def test_a_missing_file_is_named(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match=name):
+    with pytest.raises(FileNotFoundError, match=f"no file {name}: give the path"):
         load(TINY, file=name)

@@ -20,7 +20,7 @@ CHAIN = [
     {"layers"},
     {"norm"},
     {"hold", "tuning"},
-    {"options", "counts"},
+    {"options", "counts", "hooks"},
     {"trained", "inputs", "state"},
     {"adapter"},
     {"methods"},

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from . import state
 from .counts import Counts
 from .hold import Hold
+from .hooks import check_loss, check_mask
 from .inputs import FindLogits, admit, detached, logits_of, require_logits
 from .layers import calibration_of
 from .norm import Alphas, calibrate_all
 from .options import alpha_for, check_options
 from .statistics import Batch, Stream
-from .trained import Optimizer, Trained, optimizer_from, slots_of
+from .trained import Optimizer, Trained, optimizer_from, slots_of, uses_float16
 
 
 class Adapter(nn.Module):
@@ -94,10 +95,10 @@ class Adapter(nn.Module):
                 if self.trains:
                     self._train()
         except BaseException:
-            self.hold.release()
+            self.hold.undo()
             raise
         self.hold.quiet()
-        self._forget()
+        self.counts = Counts()
 
     def loss(self, logits: Tensor, mask: Tensor | None) -> Tensor:
         """What a step goes down; a method without one trains nothing."""
@@ -131,7 +132,7 @@ class Adapter(nn.Module):
         """The state of construction, bit for bit: values, optimiser, statistics and counts."""
         self.require_alive()
         self._rewind()
-        self._forget()
+        self.counts = Counts(advised=self.counts.advised)
 
     def release(self) -> nn.Module:
         """The source model again, bit for bit; the adapter is spent."""
@@ -219,11 +220,11 @@ class Adapter(nn.Module):
 
     def _step(self, trained: Trained, output: Any, used: list[Tensor]) -> str | None:
         logits = require_logits(output, self.options["logits"], self.method)
-        mask = self.select(logits)
+        mask = check_mask(self.select(logits))
         if mask is not None and not mask.any():
             return "empty selection"
-        scaled = logits.dtype == torch.float16
-        return trained.step(self.loss(logits, mask), used, scaled=scaled)
+        loss = check_loss(self.loss(logits, mask))
+        return trained.step(loss, used, scaled=uses_float16(self.model, logits))
 
     @torch.inference_mode(False)
     def _rewind(self) -> None:
@@ -232,9 +233,6 @@ class Adapter(nn.Module):
             self.trained.reset(self.hold.values.values())
         if self.stream is not None:
             self.stream.reset()
-
-    def _forget(self) -> None:
-        self.counts = Counts()
 
     def _identity(self) -> dict[str, str]:
         """What a file must agree in with this adapter."""

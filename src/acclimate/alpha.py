@@ -1,6 +1,7 @@
 """The forms that alpha, the weight of the source's statistics, takes in one layer."""
 
 import math
+import numbers
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,8 @@ class Prior:
         return self.samples / (self.samples + n)
 
     def __repr__(self) -> str:
-        return f"prior({self.samples:g})"
+        samples = self.samples
+        return f"prior({int(samples) if samples.is_integer() else samples})"
 
 
 def prior(samples: float) -> Prior:
@@ -57,7 +59,7 @@ def check_alpha(alpha: object) -> Alpha:
                 f"{tuple(alpha.shape)}: one number a layer, such as torch.tensor(0.9)."
             )
         value = alpha.detach().item()
-    elif isinstance(alpha, (int, float)) and not isinstance(alpha, bool):
+    elif not isinstance(alpha, bool) and isinstance(alpha, numbers.Real):
         value = float(alpha)
     else:
         raise TypeError(f"alpha is {alpha!r}, but must be {FORMS}.")

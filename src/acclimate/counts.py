@@ -16,9 +16,9 @@ LEANS_ON_SOURCE = 0.9
 class Counts(dict[str, Any]):
     """Batches, samples and updates, and the updates that were skipped, by reason."""
 
-    def __init__(self, counts: dict[str, Any] | None = None):
+    def __init__(self, counts: dict[str, Any] | None = None, *, advised: bool = False):
         super().__init__(counts or {"batches": 0, "samples": 0, "updates": 0, "skipped": {}})
-        self.advised = False
+        self.advised = advised
 
     def add(self, method: str, samples: int, updates: int, skipped: str | None) -> None:
         """Count one call; the first skipped update warns."""

@@ -105,6 +105,11 @@ def _settle(model: nn.Module) -> nn.Module:
                 )
                 mean.copy_(mu)
                 var.copy_(sigma.square() - layer.eps)
+                if not var.isfinite().all():
+                    raise ValueError(
+                        f"A mixed variance of {float(sigma.square().max()):g} does not fit into "
+                        f"{var.dtype}: adapt and freeze a float32 or bfloat16 network instead."
+                    )
     hold = model.__dict__["_hold"]
     hold.values.clear()
     hold.release()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .layers import uncalibrate
+from .layers import calibrate, calibration_of, uncalibrate
 from .norm import layers_of, refuse_held
 
 
@@ -18,14 +18,15 @@ class Hold:
 
     def __init__(self, model: nn.Module, name: str):
         refuse_held(model)
-        for layer in layers_of(model):  # every calibration starts from the source
+        self.layers = list(layers_of(model))
+        self.found = {layer: calibration_of(layer) for layer in self.layers}
+        for layer in self.layers:  # every calibration starts from the source
             uncalibrate(layer)
         self.name = name
         self.released = False
         # Not torch.compile's own wrappers: a copy of a wrapper is not whole while it is made.
         self.modules = [m for m in model.modules() if "_orig_mod" not in m._modules]
-        self.layers = list(layers_of(model))
-        self.were_training: set[nn.Module] = set()
+        self.were_training = [module for module in self.modules if module.training]
         self.gradients: list[tuple[tuple[nn.Module, str], bool]] = []
         self.slots: dict[str, tuple[nn.Module, str]] = {}
         self.values: dict[str, Tensor] = {}
@@ -37,7 +38,6 @@ class Hold:
         for module in self.modules:
             if module.training:
                 module.training = False
-                self.were_training.add(module)
 
     def train_only(self, slots: dict[str, tuple[nn.Module, str]]) -> None:
         """Let these parameters alone take a gradient, and keep their values, by path."""
@@ -71,6 +71,13 @@ class Hold:
             module.training = True
         for module in self.modules:
             module.__dict__.pop("_hold", None)
+
+    def undo(self) -> None:
+        """The model as it was found, a calibration of its own included: for a failed start."""
+        self.release()
+        for layer, calibration in self.found.items():
+            if calibration is not None:
+                calibrate(layer, calibration)
 
 
 def parameter_of(slot: tuple[nn.Module, str]) -> Any:

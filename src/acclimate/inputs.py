@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ def admit(
     `x` is a floating point tensor or, for detection, a list of them; `inputs` are the model's own
     keywords, which may hold integers. Labels are refused: an adapter must never see one.
     """
-    labels = [name for name in inputs if name in LABELS]
+    labels = [name for name in _names(inputs) if name in LABELS]
     if labels:
         raise ValueError(
             f"An adapter got {labels[0]!r}, which names a label; it adapts without labels and must "
@@ -36,9 +36,11 @@ def admit(
     tensors = list(_tensors(tree))
     if not tensors:
         raise TypeError("An adapter got no tensor: pass the batch as x or as the model's keywords.")
-    held = next(model.parameters(), next(model.buffers(), None))
     for tensor in tensors:
-        _check_tensor(tensor, None if held is None else held.device, check)
+        if tensor.is_floating_point():  # integers may be lengths, which belong on the CPU
+            _check_device(tensor, model)
+            if check:
+                _check_finite(tensor)
     batched = next((tensor for tensor in tensors if tensor.dim() > 0), None)
     if batched is None:
         raise ValueError(
@@ -81,11 +83,13 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     """The same structure with a function applied to its tensors; what it holds else is shared."""
     if isinstance(tree, Tensor):
         return function(tree)
-    if isinstance(tree, Mapping):
+    if isinstance(tree, MutableMapping):
         mapped: Any = copy.copy(tree)
         for key, value in tree.items():
             mapped[key] = map_tensors(function, value)
         return mapped
+    if isinstance(tree, Mapping):
+        return {key: map_tensors(function, value) for key, value in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(map_tensors(function, value) for value in tree))
     if isinstance(tree, (list, tuple)):
@@ -95,6 +99,11 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
         for field in dataclasses.fields(tree):
             value = map_tensors(function, getattr(tree, field.name))
             object.__setattr__(mapped, field.name, value)
+        return mapped
+    if type(tree).__module__ != "builtins" and hasattr(tree, "__dict__") and not callable(tree):
+        mapped = copy.copy(tree)
+        for name, value in vars(tree).items():
+            mapped.__dict__[name] = map_tensors(function, value)
         return mapped
     return tree
 
@@ -115,19 +124,37 @@ def _check_x(x: Any) -> None:
             )
 
 
-def _check_tensor(tensor: Tensor, device: torch.device | None, check: bool) -> None:
-    if device is not None and tensor.device != device:
+def _check_device(tensor: Tensor, model: nn.Module) -> None:
+    """The tensor lies on a device of the model's; a model may lie on several."""
+    devices: dict[torch.device, None] = {}
+    for held in (*model.parameters(), *model.buffers()):
+        if held.device == tensor.device:
+            return
+        devices[held.device] = None
+    if devices:
+        device = str(next(iter(devices)))
         raise ValueError(
             f"The input is on {tensor.device}, but the model is on {device}: move one of them, "
-            f"such as x.to({str(device)!r})."
+            f"such as x.to({device!r})."
         )
-    if check and tensor.is_floating_point() and not tensor.isfinite().all():
-        bad = int((~tensor.isfinite()).sum())
+
+
+def _check_finite(tensor: Tensor) -> None:
+    finite = tensor.isfinite()
+    if not finite.all():
         raise ValueError(
-            f"The input of shape {tuple(tensor.shape)} holds {bad} values that are NaN or "
-            "infinite, which would spoil the statistics: drop those samples, or pass check=False "
-            "to leave out this check."
+            f"The input of shape {tuple(tensor.shape)} holds {int((~finite).sum())} values that "
+            "are NaN or infinite, which would spoil the statistics: drop those samples, or pass "
+            "check=False to leave out this check."
         )
+
+
+def _names(tree: Any) -> Iterator[str]:
+    """The keys of mappings, nested ones too."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield key
+            yield from _names(value)
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:

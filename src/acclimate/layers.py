@@ -7,6 +7,7 @@ runs on a shadow, an object of the base class that shares the layer's attributes
 share a network agree with one thread.
 """
 
+import copy
 import functools
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,14 @@ class Calibration:
     statistics: Source
     attributes: tuple[str, ...] = ()
     trained: dict[str, Tensor] = field(default_factory=dict)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Calibration":
+        """Like any other, but for an alpha with a graph, which torch does not copy."""
+        alpha = self.alpha
+        if isinstance(alpha, Tensor) and not alpha.is_leaf:
+            memo[id(alpha)] = alpha.detach().clone()
+        values = {name: copy.deepcopy(value, memo) for name, value in vars(self).items()}
+        return Calibration(**values)
 
 
 def holds_statistics(module: nn.Module) -> bool:
@@ -81,8 +90,8 @@ def base_class(layer: nn.Module) -> type[nn.Module]:
 
 @functools.cache
 def _calibrated_class(base: Any) -> type[nn.Module]:
-    def forward(self: Any, x: Tensor) -> Tensor:
-        return _forward(base, self, x)
+    def forward(self: Any, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
+        return _forward(base, self, input, *args, **kwargs)
 
     def __reduce_ex__(self: Any, protocol: Any) -> tuple[Any, ...]:
         """Pickle by the base class: the swapped one has no name that pickle could find."""
@@ -111,11 +120,13 @@ def _new_calibrated(base: Any) -> nn.Module:
     return cls.__new__(cls)
 
 
-def _forward(base: type[nn.Module], layer: Any, x: Tensor) -> Tensor:
+def _forward(base: Any, layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The layer's forward; what a subclass takes beside its input goes to the base's."""
     calibration: Calibration = layer._calibration
     _check(layer, calibration, x)
-    if is_source(calibration.alpha):
-        return base.forward(_shadow(base, layer, calibration, {}), x)  # type: ignore[no-any-return]
+    if is_source(calibration.alpha) or x.numel() == 0:
+        plain = _shadow(base, layer, calibration, {})
+        return base.forward(plain, x, *args, **kwargs)  # type: ignore[no-any-return]
     source_mean, source_var = widen(layer.running_mean), widen(layer.running_var)
     mean, var, own, n = calibration.statistics(x, source_mean, source_var)
     alpha = alpha_of(calibration.alpha, n, mean)
@@ -149,7 +160,7 @@ def _forward(base: type[nn.Module], layer: Any, x: Tensor) -> Tensor:
         # Without a gradient by decision, not by chance: F.batch_norm refuses such statistics.
         mu, running_var = mu.detach(), (sigma.square() - eps).detach()
     values = {"running_mean": mu, "running_var": running_var, **affine}
-    y: Tensor = base.forward(_shadow(base, layer, calibration, values), x)
+    y: Tensor = base.forward(_shadow(base, layer, calibration, values), x, *args, **kwargs)
     # Only FrozenBatchNorm2d answers in float32 where its values were widened.
     return y if source_mean is layer.running_mean else y.to(x.dtype)
 

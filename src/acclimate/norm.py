@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from .alpha import Alpha, Prior, check_alpha, describe
-from .functional import mix_statistics
+from .functional.normalisation import check_mix
 from .layers import (
     Calibration,
     base_class,
@@ -57,6 +57,8 @@ def alpha_bn(model: Model, alpha: Alphas, *, mix: str = "std") -> Model:
     Raises:
         ValueError: no layer holds statistics, one of them cannot be calibrated, alpha does not
             fit, or an adapter holds the model. The model is then as it was.
+        TypeError: alpha is no number and nothing else that is taken.
+        LookupError: a path of the mapping matches no layer.
 
     >>> import acclimate as ac
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
@@ -132,8 +134,8 @@ class NormLayers(list[NormLayer]):
 def inspect(model: nn.Module) -> NormLayers:
     """Every normalisation layer of a model: path, type, channels, whether calibrated, its alpha.
 
-    Layers of kind "batch" hold statistics and can be calibrated; the others are listed because
-    `parameters="norm"` trains them.
+    Layers of kind "batch" are those that alpha-BN calibrates where they hold statistics; the
+    others are listed because `parameters="norm"` trains them.
 
     >>> inspect(nn.Sequential(nn.BatchNorm2d(8), nn.LayerNorm(8)))
     path  type         kind   channels  calibrated  alpha
@@ -179,8 +181,7 @@ def calibrate_all(
     layers = layers_of(model)
     _refuse_unfit(model, layers)
     alphas = _alphas(alpha, layers)
-    one = next(iter(layers)).running_mean
-    mix_statistics(one, one, one, one, 0.5, mix=mix)  # its own refusal of an unknown mix
+    check_mix(mix)
     for (layer, paths), value in zip(layers.items(), alphas, strict=True):
         calibrate(layer, Calibration(paths[0], value, mix, source(paths[0], layer)))
 
@@ -246,7 +247,7 @@ def _alphas(alpha: object, layers: Mapping[Any, list[str]]) -> list[Alpha]:
             )
             for paths in layers.values()
         ]
-    if isinstance(alpha, Sequence) and not isinstance(alpha, str):
+    if isinstance(alpha, (Sequence, nn.ParameterList)) and not isinstance(alpha, str):
         if len(alpha) != len(layers):
             raise ValueError(
                 f"alpha has {len(alpha)} values, but the model has {len(layers)} layers with "

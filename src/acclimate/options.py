@@ -6,12 +6,16 @@ from typing import Any, ClassVar, Protocol
 
 from torch import nn
 
+from .functional.normalisation import MIXES
 from .norm import Alphas, describe_norms, layers_of
 
 CHOICES = {
     "statistics": ("batch", "stream"),
     "parameters": ("bn", "norm"),
-    "mix": ("std", "var"),
+    "mix": MIXES,
+    "nesterov": (False, True),
+    "episodic": (False, True),
+    "check": (False, True),
 }
 
 
@@ -20,9 +24,13 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name, known in CHOICES.items():
         if options[name] not in known:
             raise ValueError(f"{name} must be {_one_of(known)}, but is {options[name]!r}.")
-    for name in ("memory", "lr", "temperature"):
-        _check(options, name, "a number above 0", lambda value: value > 0)
+    for name in ("lr", "temperature"):
+        _check(options, name, "a finite number above 0", lambda value: 0 < value < math.inf)
+    _check(options, "memory", "a number above 0", lambda value: value > 0)
     _check(options, "momentum", "a number in [0, 1)", lambda value: 0 <= value < 1)
+    betas = options["betas"]
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ValueError(f"betas must be a pair, such as (0.9, 0.999), but is {betas!r}.")
     steps = options["steps"]
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be a whole number of at least 1, but is {steps!r}.")
@@ -80,5 +88,5 @@ def _check(options: Mapping[str, Any], name: str, rule: str, fits: Any) -> None:
         raise ValueError(f"{name} must be {rule}, but is {value!r}.")
 
 
-def _one_of(known: tuple[str, ...]) -> str:
+def _one_of(known: tuple[object, ...]) -> str:
     return " or ".join(map(repr, known))

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from .functional import batch_statistics
-from .functional.normalisation import widen
-
-KINDS = ("batch", "stream")
+from .functional.normalisation import values_a_channel, widen
 
 
 class Statistics(NamedTuple):
@@ -39,11 +37,6 @@ class Source(Protocol):
         ...
 
 
-def values_a_channel(x: Tensor) -> int:
-    """Over how many values a channel's mean is taken: samples times positions."""
-    return x.numel() // x.shape[1]
-
-
 class Batch:
     """This batch's own statistics, exactly. It keeps nothing, so layers and threads share one."""
 
@@ -61,7 +54,7 @@ class Batch:
 
 
 class Moments(NamedTuple):
-    """What a stream knows of one layer: mean and variance, the samples and values behind them."""
+    """What a stream knows of one layer, and the samples (up to its memory) and values behind it."""
 
     mean: Tensor
     var: Tensor
@@ -76,8 +69,8 @@ class Moments(NamedTuple):
 class StreamLayer:
     """One layer's statistics over the stream so far, counted in samples, with bounded memory.
 
-    Cumulative up to `memory` samples, then exponential; the weight of one update never passes a
-    fifth after the first, since a memory of a single batch makes a deep network oscillate.
+    Cumulative up to `memory` samples, then exponential. The memory is at least five batches, since
+    one of a single batch makes a deep network oscillate.
     What a forward counts is staged and becomes `carried` with `Stream.commit`, so that a step
     that fails carries nothing. All of it are tensors, updated in place: a compiled forward sees
     no Python number that changes.
@@ -93,11 +86,11 @@ class StreamLayer:
     def __call__(self, x: Tensor, source_mean: Tensor, source_var: Tensor) -> Statistics:
         """Counts the batch in while the stream observes, and reads what is carried otherwise."""
         self.follow(source_mean)
-        if not self.stream.observing or x.shape[0] == 0:
+        if not self.stream.observing:
             return self.read(source_mean, source_var)
         mean, var, samples, values = self.staged
         batch_mean, batch_var = batch_statistics(x)
-        finite = (batch_mean.isfinite() & batch_var.isfinite()).all()
+        finite = (batch_mean + batch_var).isfinite().all()
         batch = torch.zeros_like(samples) + x.shape[0]
         memory = self.stream.memory
         own = torch.maximum(batch / (samples + batch), (batch / memory).clamp(max=0.2))
@@ -108,12 +101,11 @@ class StreamLayer:
         counted = Moments(
             torch.lerp(mean, batch_mean, own),
             torch.lerp(var, batch_var, own) + between,
-            samples + batch * finite,
+            torch.where(finite, (samples + batch).minimum((5 * batch).clamp(min=memory)), samples),
             values + values_a_channel(x) * finite,
         )
         # Fresh tensors are returned: a layer that is used twice would change them under autograd.
-        for staged, now in zip(self.staged, counted, strict=True):
-            staged.copy_(now)
+        torch._foreach_copy_(list(self.staged), list(counted))
         return self._answer(counted, own, source_mean, source_var)
 
     def read(self, source_mean: Tensor, source_var: Tensor) -> Statistics:
@@ -129,7 +121,7 @@ class StreamLayer:
             torch.where(known, moments.mean, source_mean),
             torch.where(known, moments.var, source_var),
             own * known,
-            moments.samples.clamp(max=self.stream.memory),
+            moments.samples,
         )
 
     def follow(self, source_mean: Tensor) -> None:

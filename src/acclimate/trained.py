@@ -58,6 +58,13 @@ class Trained:
             widen(parameter_of(slot).detach()).clone().requires_grad_() for slot in slots.values()
         ]
         self.optimizer = make_optimizer(self.copies)
+        if not isinstance(self.optimizer, torch.optim.Optimizer) or isinstance(
+            self.optimizer, torch.optim.LBFGS
+        ):
+            raise TypeError(
+                f"optimizer must make a torch.optim.Optimizer that steps without a closure, but "
+                f"made a {type(self.optimizer).__name__}."
+            )
 
     @torch.no_grad()
     def reset(self, values: Iterable[Tensor]) -> None:
@@ -136,6 +143,14 @@ class Trained:
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.write()
+
+
+def uses_float16(model: nn.Module, logits: Tensor) -> bool:
+    """Whether gradients pass through float16, where small ones underflow."""
+    device = logits.device.type
+    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+    dtypes = (logits.dtype, autocast, *(parameter.dtype for parameter in model.parameters()))
+    return torch.float16 in dtypes
 
 
 def _gradients(loss: Tensor, used: list[Tensor], *, keep: bool) -> tuple[Tensor | None, ...]:

@@ -96,6 +96,35 @@ def test_half_precision_networks_really_adapt(
         assert not torch.equal(adapter.predict(x), row.on(net().to(dtype)).predict(x))
 
 
+def test_gradients_below_the_least_float16_arrive(tmp_path: Path) -> None:
+    """A loss over many positions and small weights: 1e-9 at the layer, where float16 has 6e-8."""
+    torch.manual_seed(0)
+    source = settle(nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 5, 1)))
+    source.get_parameter("1.weight").data.mul_(1e-3)
+    source = source.half().float()  # so that both start at the same values
+    x, moved = shifted(4, 3, 64, 64), []
+    for dtype in (torch.float32, torch.float16):
+        adapter = ac.Tent(clone(source).to(dtype), alpha=0.5)
+        adapter(x.to(dtype))
+        assert adapter.counts["updates"] == 1
+        _, state = contents(adapter, tmp_path / "state")
+        values = [state[f"value.0.{name}"] for name in ("weight", "bias")]
+        moved.append(torch.cat(values) - torch.cat(list(source.get_submodule("0").parameters())))
+    assert torch.cosine_similarity(moved[0], moved[1], dim=0) > 0.9
+
+
+def test_bn_computes_with_the_float32_copies_themselves() -> None:
+    """bf16 weights between 1 and 2 do not move at all under this rate; the answer does."""
+    model, x = net(), BN2D.batch().bfloat16()
+    for name in ("bn1.weight", "bn1.bias", "bn2.weight", "bn2.bias"):
+        nn.init.constant_(model.get_parameter(name), 1.5)
+    adapter = ac.Core(model.bfloat16(), alpha=0.9, lr=2e-3)
+    before, values = adapter.predict(x), {k: v.clone() for k, v in model.state_dict().items()}
+    adapter(x)
+    assert_equal(dict(model.state_dict()), values)
+    assert not torch.equal(adapter.predict(x), before)
+
+
 @over_halves
 def test_release_and_reset_after_half_are_the_sources_values_rounded(dtype: torch.dtype) -> None:
     for row in METHODS:

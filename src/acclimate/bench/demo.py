@@ -87,6 +87,7 @@ def run(
         ValueError: the severity is not 1 to 5.
     """
     page = require("acclimate.report.page", "demo")  # before the work, not after it
+    out.mkdir(parents=True, exist_ok=True)
     if json:
         console = Console(stderr=True)
     console = console or Console()

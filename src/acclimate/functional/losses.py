@@ -16,8 +16,8 @@ REDUCTIONS = ("mean", "sum", "none")
 
 def class_correlation(
     logits: Tensor,
-    *,
     mask: Tensor | None = None,
+    *,
     temperature: float = 1.0,
     reduction: str = "mean",
 ) -> Tensor:
@@ -41,8 +41,8 @@ def class_correlation(
 
 def entropy(
     logits: Tensor,
-    *,
     mask: Tensor | None = None,
+    *,
     temperature: float = 1.0,
     reduction: str = "mean",
 ) -> Tensor:
@@ -57,7 +57,7 @@ def entropy(
     return _reduce(_entropy(log_p), mask, reduction)
 
 
-def mcc(logits: Tensor, *, mask: Tensor | None = None, temperature: float = 1.0) -> Tensor:
+def mcc(logits: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0) -> Tensor:
     """Minimum class confusion (Jin et al., 2020), which the paper's Eq. 5 grew from.
 
         1/C  sum_{j != j'} M_jj' / sum_k M_jk,    M = P^T diag(w) P,    w_i ~ 1 + exp(-H_i)
@@ -79,7 +79,7 @@ def mcc(logits: Tensor, *, mask: Tensor | None = None, temperature: float = 1.0)
 
 
 def information_maximisation(
-    logits: Tensor, *, mask: Tensor | None = None, temperature: float = 1.0
+    logits: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0
 ) -> Tensor:
     """SHOT's loss (Liang et al., 2020): confident answers that differ from one another.
 

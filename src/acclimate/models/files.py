@@ -15,6 +15,7 @@ from torch import Tensor, nn
 __all__ = ["load_file"]
 
 SHOWN = 3
+SUFFIXES = (".safetensors", ".pt", ".pth")
 
 
 def load_file(model: nn.Module, path: Path) -> None:
@@ -24,6 +25,7 @@ def load_file(model: nn.Module, path: Path) -> None:
     may begin with ``module.``, as those of ``DataParallel`` do.
 
     Raises:
+        FileNotFoundError: there is no such file.
         ValueError: the file is damaged, holds more than tensors, or does not fit the network.
     """
     state = _unwrap(_read(path), path)
@@ -36,24 +38,25 @@ def load_file(model: nn.Module, path: Path) -> None:
 
 
 def _read(path: Path) -> Any:
-    match path.suffix:
-        case ".safetensors":
-            try:
-                return safetensors.torch.load_file(path)
-            except safetensors.SafetensorError as error:
-                raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
-        case ".pt" | ".pth":
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True)
-            except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-                raise ValueError(
-                    f"{path} is damaged, or holds more than tensors and would have to be executed: "
-                    "save model.state_dict() alone and give that file"
-                ) from error
-        case suffix:
-            raise ValueError(
-                f"{path} ends in {suffix!r}: a file of weights is .safetensors, .pt or .pth"
-            )
+    if path.suffix not in SUFFIXES:
+        raise ValueError(
+            f"{path} ends in {path.suffix!r}: a file of weights is .safetensors, .pt or .pth"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no file {path}: give the path of a .safetensors, .pt or .pth file of weights"
+        )
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(
+            f"{path} is damaged, or holds more than tensors and would have to be executed: save "
+            "model.state_dict() alone and give that file"
+        ) from error
 
 
 def _unwrap(state: Any, path: Path) -> Mapping[str, Tensor]:
