@@ -7,7 +7,7 @@ in that order, and every adapter starts at the source for each corruption. One p
 at batch 1 a GPU waits for Python.
 
 Gaussian noise comes in two draws: ours, and the very noise of `shared/golden`, so that the numbers
-can be held against what was measured on that one. A draw moves an error by about half a point.
+can be held against what was measured on that one. A draw moves an error by up to a point.
 """
 
 import argparse

@@ -33,6 +33,17 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "efficientnet_b0": lambda: timm.create_model("efficientnet_b0"),
 }
 ALPHA = 0.9
+METHODS = {
+    "plain": "source",
+    "peer": "alpha_bn",
+    "tbn": "tbn",
+    "alpha_bn": "alpha_bn",
+    "alpha_bn_carried": "alpha_bn",
+    "tent_step": "tent",
+    "core_step": "core",
+}
+FIRST = {("plain", ""), ("tent_step", "published")}
+"""What the others of a group are held against."""
 
 
 def main() -> None:
@@ -71,21 +82,21 @@ def _inference(model: nn.Module) -> dict[str, Call]:
     carried = ac.AlphaBN(copy.deepcopy(model), alpha=ALPHA, statistics="stream")
     calls: dict[str, Call] = {
         "plain": model,
-        "plain again": copy.deepcopy(model),
+        "plain, a copy": copy.deepcopy(model),
         "peer": peers.alpha_bn(copy.deepcopy(model), ALPHA),
         "tbn": ac.alpha_bn(copy.deepcopy(model), 0.0),
         "alpha_bn": ac.alpha_bn(copy.deepcopy(model), ALPHA),
-        "alpha_bn_carried": carried,
-        "alpha_bn_carried predict": carried.predict,
+        "alpha_bn_carried, adapt": carried,
+        "alpha_bn_carried, predict": carried.predict,
     }
     return {name: torch.no_grad()(call) for name, call in calls.items()}
 
 
 def _steps(model: nn.Module) -> dict[str, Call]:
     return {
-        "tent_step as published": peers.tent(copy.deepcopy(model)),
-        "tent_step": _quiet(ac.Tent(copy.deepcopy(model))),
-        "core_step": _quiet(ac.Core(copy.deepcopy(model), alpha=ALPHA)),
+        "tent_step, published": peers.tent(copy.deepcopy(model)),
+        "tent_step, acclimate": _quiet(ac.Tent(copy.deepcopy(model))),
+        "core_step, acclimate": _quiet(ac.Core(copy.deepcopy(model), alpha=ALPHA)),
     }
 
 
@@ -107,12 +118,13 @@ def _interleaved(
     return seconds
 
 
-def _row(network: str, layout: str, x: Tensor, variant: str, times: list[float]) -> results.Row:
+def _row(network: str, layout: str, x: Tensor, call: str, times: list[float]) -> results.Row:
+    variant, _, form = call.partition(", ")
     ms = sorted(1000 * seconds for seconds in times)
     quarter = len(ms) // 4
     return {
-        "dataset": "none",
-        "method": variant.split()[0],
+        "dataset": "noise",
+        "method": METHODS[variant],
         "metric": "milliseconds",
         "value": round(statistics.median(ms), 2),
         "network": network,
@@ -123,6 +135,7 @@ def _row(network: str, layout: str, x: Tensor, variant: str, times: list[float])
         "shape": list(x.shape[1:]),
         "mode": "eager",
         "variant": variant,
+        "form": form,
         "median_ms": round(statistics.median(ms), 2),
         "minimum_ms": round(ms[0], 2),
         "spread_ms": round(ms[-1 - quarter] - ms[quarter], 2),
@@ -135,11 +148,12 @@ def _show(rows: list[results.Row]) -> None:
     table = Table("network", "layout", "batch", "variant", "ms", "ratio", title="CPU, eager")
     first: results.Row = {}
     for row in rows:
-        if row["variant"] in ("plain", "tent_step as published"):
+        if (row["variant"], row["form"]) in FIRST:
             first = row
             table.add_section()
         ratio = row["median_ms"] / first["median_ms"]
-        cells = (row["network"], row["layout"], row["batch"], row["variant"], row["median_ms"])
+        variant = f"{row['variant']} {row['form']}"
+        cells = (row["network"], row["layout"], row["batch"], variant, row["median_ms"])
         table.add_row(*map(str, cells), f"{ratio:.2f}")
     Console().print(table)
 
