@@ -62,3 +62,9 @@ def test_another_file_is_refused(content: object, tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="is no result: one holds a name, conditions and rows"):
         results.read(path)
+
+
+def test_the_command_tells_no_path_from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/opt/bin/acclimate", "demo", "--out", "/home/me/runs/five"])
+    command = results.conditions(seeds=[0], data="-", weights="-")["command"]
+    assert command == "acclimate demo --out five"

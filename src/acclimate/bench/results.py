@@ -56,7 +56,7 @@ def conditions(*, seeds: Sequence[int], data: str, weights: str) -> dict[str, An
         [0]
     """
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": _hardware(),
@@ -120,6 +120,12 @@ def read(path: Path) -> Result:
     if not isinstance(result, dict) or not {"name", "conditions", "rows"} <= result.keys():
         raise ValueError(f"{path} is no result: one holds a name, conditions and rows")
     return result
+
+
+def _command() -> str:
+    """The command line; of a path from the root only the name, which is no business of readers."""
+    words = (Path(word).name if word.startswith("/") else word for word in sys.argv)
+    return shlex.join(words)
 
 
 def _commit() -> str:
