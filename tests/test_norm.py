@@ -227,3 +227,8 @@ def test_fine_tuning_through_alpha_bn_lowers_a_loss() -> None:
 def test_alpha_bn_takes_no_stream() -> None:
     with pytest.raises(TypeError, match="statistics"):
         ac.alpha_bn(Net(), 0.5, statistics="stream")  # type: ignore[call-arg]
+
+
+def test_what_is_no_model_is_said() -> None:
+    with pytest.raises(TypeError, match=r"The model is 'resnet50', but must be a torch\.nn\.Mod"):
+        ac.alpha_bn("resnet50", 0.5)  # type: ignore[type-var]

@@ -187,7 +187,12 @@ def calibrate_all(
 
 
 def refuse_held(model: nn.Module) -> None:
-    """Raise if an adapter holds the model, or a part of it."""
+    """Raise if an adapter holds the model, or a part of it, or if it is none."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"The model is {model!r}, but must be a torch.nn.Module; acclimate.models.load makes "
+            "one from a name such as 'torchvision:resnet50'."
+        )
     for hold in _holds(model):
         raise ValueError(
             f"An adapter ({hold.name}) holds this {type(model).__name__}: call "
