@@ -55,7 +55,8 @@ def demo() -> str:
         mean = errors[method, results.MEAN]
         interval = f"{mean['value']:.1f} [{mean['low']:.1f}, {mean['high']:.1f}]"
         clean = f"{errors[method, 'clean']['value']:.1f}"
-        body.append([NAMES[method], clean, interval, f"{time['overhead']:.2f}"])
+        label = f"{NAMES[method]} {mean['alpha']:g}" if method == "alpha_bn" else NAMES[method]
+        body.append([label, clean, interval, f"{time['overhead']:.2f}"])
     head = ["", "clean", "15 corruptions [95 %]", "time against Source"]
     return _table(head, body) + _conditions(result)
 
