@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import Adapter, adapt
+from ..functional import entropy
+from ..methods import METHODS
 from .streams import stream
 
 __all__ = ["Contender", "Record", "compare"]
@@ -37,10 +38,9 @@ class Contender:
 
     def labels(self) -> dict[str, Any]:
         """What the rows of a result say of it."""
-        fixed = {"source": 1.0, "tbn": 0.0}.get(self.method)
         return {
             "method": self.method,
-            "alpha": self.options.get("alpha", fixed),
+            "alpha": self.options.get("alpha", METHODS[self.method].fixed_alpha),
             "temperature": self.options.get("temperature"),
             "statistics": self.options.get("statistics", "batch"),
         }
@@ -99,5 +99,4 @@ def compare(
 
 
 def _entropy(logits: Tensor) -> float:
-    entropy = torch.distributions.Categorical(logits=logits).entropy().mean()
-    return round(float(entropy), 4)
+    return round(float(entropy(logits)), 4)
