@@ -51,3 +51,12 @@ def test_an_alpha_with_a_graph_is_copied_with_its_value() -> None:
     model = ac.alpha_bn(Net(), torch.sigmoid(logit)).eval()
     x = torch.randn(4, 3, 8, 8)
     torch.testing.assert_close(copy.deepcopy(model)(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch 2.10's dynamo does it
+def test_one_value_a_channel_has_the_same_gradient_compiled() -> None:
+    layer = ac.alpha_bn(nn.BatchNorm2d(3), 0.5)
+    x = torch.randn(1, 3, 1, 1, requires_grad=True)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    gradients = [torch.autograd.grad(f(x).square().sum(), x)[0] for f in (layer, compiled)]
+    torch.testing.assert_close(gradients[1], gradients[0])

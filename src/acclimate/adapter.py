@@ -118,7 +118,7 @@ class Adapter(nn.Module):
         with torch.inference_mode(False):
             output, updates, skipped = self._adapt(args, keywords)
         self.counts.add(self.method, samples, updates, skipped)
-        if self.stream is None:
+        if self.stream is None and self.counts.may_advise(samples):
             logits = logits_of(output, self.options["logits"])
             self.counts.advise(samples, logits, map(calibration_of, self.hold.layers))
         return detached(output)

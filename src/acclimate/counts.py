@@ -34,11 +34,15 @@ class Counts(dict[str, Any]):
             )
         self["skipped"][skipped] = self["skipped"].get(skipped, 0) + 1
 
+    def may_advise(self, samples: int) -> bool:
+        """Whether `advise` could have anything to say, before the logits are looked for."""
+        return not self.advised and samples < SMALL_BATCH
+
     def advise(
         self, samples: int, logits: Tensor | None, calibrations: Iterable[Calibration | None]
     ) -> None:
         """Warn once where a classifier's batch is too small for statistics of its own."""
-        if self.advised or samples >= SMALL_BATCH or logits is None or logits.dim() != 2:
+        if not self.may_advise(samples) or logits is None or logits.dim() != 2:
             return
         alphas = [c.alpha for c in calibrations if c is not None]
         if any(not isinstance(a, Prior) and a < LEANS_ON_SOURCE for a in alphas):

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -127,7 +128,7 @@ def _check_x(x: Any) -> None:
 def _check_device(tensor: Tensor, model: nn.Module) -> None:
     """The tensor lies on a device of the model's; a model may lie on several."""
     devices: dict[torch.device, None] = {}
-    for held in (*model.parameters(), *model.buffers()):
+    for held in itertools.chain(model.parameters(), model.buffers()):
         if held.device == tensor.device:
             return
         devices[held.device] = None

@@ -20,7 +20,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from .alpha import Alpha, alpha_of, is_source
 from .functional import calibrated_norm, mix_statistics
-from .functional.normalisation import functorch_is_active, is_tracing, widen
+from .functional.normalisation import functorch_is_active, is_exporting, is_tracing, widen
 from .statistics import Source
 
 TORCHS_OWN = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
@@ -190,11 +190,8 @@ def _affine(layer: Any, calibration: Calibration, name: str) -> Tensor | None:
 
 
 def _gradient_is_needed(*tensors: object) -> bool:
-    # What is traced is for inference, and checked again under no_grad. (Under torch.compile, torch
-    # 2.10 answers that it exports.)
-    exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
-    if is_tracing() or exporting:
-        return False
+    if is_tracing() or is_exporting():
+        return False  # what is recorded is for inference, and checked again under no_grad
     if functorch_is_active():
         return True
     return torch.is_grad_enabled() and any(

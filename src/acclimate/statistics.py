@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .functional import batch_statistics
-from .functional.normalisation import values_a_channel, widen
+from .functional.normalisation import is_exporting, values_a_channel, widen
 
 
 class Statistics(NamedTuple):
@@ -42,7 +42,7 @@ class Batch:
 
     def __call__(self, x: Tensor, source_mean: Tensor, source_var: Tensor) -> Statistics:
         """The batch's statistics; the source's where one value has no deviation to estimate."""
-        if torch.compiler.is_exporting() and values_a_channel(x[:1]) == 1:
+        if is_exporting() and values_a_channel(x[:1]) == 1:
             # An exported program has one path for every size of batch.
             mean, var = batch_statistics(x)
             known = torch.zeros_like(mean) + x.shape[0] >= 2

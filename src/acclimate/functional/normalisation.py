@@ -21,6 +21,11 @@ def is_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
+def is_exporting() -> bool:
+    """Whether torch.export records this code; under torch.compile torch 2.10 says so wrongly."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
 def functorch_is_active() -> bool:
     """Whether torch.func transforms this code: then only plain operations may be used."""
     if torch.compiler.is_compiling():  # dynamo cannot trace the question
